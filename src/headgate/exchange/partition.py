@@ -171,9 +171,13 @@ class ResultPartition:
             self._announce(index)
 
     def _announce(self, index: int) -> None:
+        self._to_notify(index).announce()
+
+    def _to_notify(self, index: int) -> Subpartition:
+        """Return a subpartition that knows whether the task rests. Its reader may ask when it is notified."""
         subpartition = self.subpartitions[index]
         subpartition.writer_rests = self.writer_rests
-        subpartition.announce()
+        return subpartition
 
     def overtake(self, index: int, barrier: CheckpointBarrier) -> list[memoryview]:
         """Queue a barrier ahead of all queued data, and return a copy of the bytes that the barrier overtakes."""
@@ -194,9 +198,7 @@ class ResultPartition:
 
     def flush(self, index: int) -> None:
         """Make the unfinished buffer of a subpartition visible to its reader."""
-        subpartition = self.subpartitions[index]
-        subpartition.writer_rests = self.writer_rests
-        subpartition.flush()
+        self._to_notify(index).flush()
 
     def release(self) -> None:
         """Drop all queued and unfinished buffers. Segments still being sent come back when they are recycled."""

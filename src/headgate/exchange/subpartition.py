@@ -51,8 +51,7 @@ class PipelinedSubpartition:
 
     `on_settled` is called, on any thread, when the reader has acknowledged the end of data or has left. `buffer_size`
     is the most bytes that the reader wants in one buffer; None means a full segment. `credit` is that of a remote
-    reader; None for a local reader. `writer_rests` says whether the task that notifies the reader waits after each
-    batch.
+    reader; None for a local reader. `writer_rests` is that of the partition when the reader was last notified.
     """
 
     __slots__ = (

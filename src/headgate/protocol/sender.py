@@ -70,6 +70,10 @@ class SubpartitionView(Protocol):
         """Return whether `poll` has an item that may be sent. Without credit, only an event may be sent."""
 
     @property
+    def writer_rests(self) -> bool:
+        """Whether the task that has just notified the sender is to send the data itself."""
+
+    @property
     def reported_backlog(self) -> int:
         """The number of data buffers that could be sent now, if the consumer had credit for them."""
 
@@ -81,8 +85,6 @@ class SubpartitionView(Protocol):
 
     #: The most bytes that the consumer wants in one buffer; None for a full segment.
     buffer_size: int | None
-    #: Whether the task that has just notified the sender waits after each batch, so that it has time to send.
-    writer_rests: bool
     #: The credit of the remote consumer. The sender sets it, and metrics read it.
     credit: Credit | None
 
@@ -257,7 +259,10 @@ class Sender:
         return True
 
     def writer_rests(self, receiver: int) -> bool:
-        """Return whether the task that has just notified this channel has time to send. Any thread may call it."""
+        """Return whether the task that has just notified this channel is to send the data itself.
+
+        Any thread may call it.
+        """
         reader = self._readers.get(receiver)
         return reader is not None and reader.view.writer_rests
 

@@ -63,10 +63,6 @@ class TracedView:
     def writer_rests(self) -> bool:
         return self.traced.writer_rests
 
-    @writer_rests.setter
-    def writer_rests(self, rests: bool) -> None:
-        self.traced.writer_rests = rests
-
     @property
     def credit(self) -> Credit | None:
         return self.traced.credit

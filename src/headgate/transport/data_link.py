@@ -75,7 +75,7 @@ class ProducerEnd:
     def _on_data(self, receiver: int) -> None:
         """Record that a subpartition has data. Any thread may call it.
 
-        A busy task has no time to send: at full speed, the network thread sends while tasks compute.
+        A task that rests sends the data itself. At full speed, the network thread sends while tasks compute.
         """
         self._notified.append(receiver)
         if self._sender.writer_rests(receiver):
