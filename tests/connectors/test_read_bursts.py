@@ -16,13 +16,21 @@ def ended(bursts: ReadBursts, rows: int, now: float) -> float:
 
 def test_a_source_rests_after_a_burst_of_a_few_rows() -> None:
     bursts = ReadBursts()
+    ended(bursts, 1, 5.0)
     assert ended(bursts, 1, 5.001) == bursts.rests_until == pytest.approx(5.02)
     assert ended(bursts, 9, 5.0202) == pytest.approx(5.04)
+
+
+@pytest.mark.parametrize("rows", [1, FEW_ROWS])
+def test_a_source_does_not_rest_after_its_first_burst(rows: int) -> None:
+    """One burst does not tell how fast rows come. A rest would delay the first rows of a fast source."""
+    assert ended(ReadBursts(), rows, 5.001) == 5.001
 
 
 def test_a_burst_without_rows_needs_no_rest() -> None:
     bursts = ReadBursts()
     assert bursts.end(5.0) == 5.0
+    ended(bursts, 1, 5.0)
     until = ended(bursts, 1, 5.001)
     assert bursts.end(5.002) == 5.002
     assert bursts.rests_until == until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -149,10 +150,11 @@ def test_a_source_that_became_idle_meanwhile_says_so_at_once() -> None:
 
 def test_rows_of_a_trickle_are_read_in_bursts() -> None:
     rig = Rig(rate=1000, bursts=ReadBursts())
-    assert rig.step_at(100.0005) == pytest.approx(100.02, abs=1e-6)
-    assert rig.output.notes == [0], "the first row does not wait"
+    assert rig.step_at(100.0005) == pytest.approx(100.001, abs=1e-6)
+    assert rig.step_at(100.0015) == pytest.approx(100.02, abs=1e-6)
+    assert rig.output.notes == [0, 1], "the first rows do not wait"
     assert rig.step_at(100.004) == pytest.approx(100.02, abs=1e-6)
-    assert rig.output.notes == [0], "a wake-up does not end the rest"
+    assert rig.output.notes == [0, 1], "a wake-up does not end the rest"
     assert rig.step_at(100.0201) == pytest.approx(100.04, abs=1e-6)
     assert rig.output.notes == list(range(21))
 
@@ -176,8 +178,15 @@ def test_a_source_of_many_rows_does_not_rest() -> None:
     rig.step_at(100.0)
     due = [rig.step_at(100.001)]
     for _ in range(20):
-        due.append(rig.step_at(due[-1]))
-    assert due[-1] - due[-2] == pytest.approx(0.001)
+        due.append(rig.step_at(due[-1] + 1e-6))
+    assert [later - earlier for earlier, later in pairwise(due)] == pytest.approx([0.001] * 20)
+
+
+def test_a_source_of_many_rows_that_starts_late_does_not_rest_when_it_has_caught_up() -> None:
+    rig = Rig(rate=2_000_000, bursts=ReadBursts())
+    while (due := rig.step_at(100.0151)) == MORE:
+        pass
+    assert due == pytest.approx(100.016)
 
 
 class Polled(SourceReader):

@@ -23,14 +23,17 @@ class ReadBursts:
 
     >>> bursts = ReadBursts()
     >>> bursts.add(rows=3)
-    >>> round(bursts.end(now=5.001), 6)
+    >>> bursts.end(now=5.001)  # a single burst does not tell how fast rows come
+    5.001
+    >>> bursts.add(rows=3)
+    >>> round(bursts.end(now=5.002), 6)
     5.02
     """
 
     __slots__ = ("_began", "_rows", "rests_until")
 
     def __init__(self) -> None:
-        self._began = float("-inf")
+        self._began = float("inf")
         self._rows = 0
         #: The time before which the source does not read.
         self.rests_until = float("-inf")
@@ -42,7 +45,7 @@ class ReadBursts:
     def end(self, now: float) -> float:
         """End the burst that began at `now`, because nothing more is due. Returns the time of the next read.
 
-        After a burst without rows, the source does not rest.
+        The source does not rest after its first burst, nor after a burst without rows.
         """
         if not self._rows:
             return now
