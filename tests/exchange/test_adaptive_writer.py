@@ -169,6 +169,22 @@ def test_full_messages_leave_without_a_flush_and_their_rest_when_the_reader_is_s
     assert rig.read() == (tuple(range(10)),)
 
 
+def test_a_task_that_rests_completes_a_full_message(made: list[Rig]) -> None:
+    """The reader, busy or not, can do nothing with the message before its end."""
+    rig = adaptive(made, Forward(), segment=192)
+    rig.writer.emit_watermark(6)
+    assert rig.read() == (WatermarkElement(6),)
+    rig.partition.subpartitions[0].credit_changed(False)
+    rig.writer.emit(rows(0, 10))
+    rig.writer.emit_watermark(7)
+    assert rig.read() == (), "the end shares a segment with what follows"
+    rig.writer.before_wait()
+    assert rig.read() == (tuple(range(10)), WatermarkElement(7))
+    rig.writer.emit(rows(10, 1))
+    rig.writer.before_wait()
+    assert rig.read() == (), "rows of the next message gather"
+
+
 def test_the_end_leaves_nothing_behind(made: list[Rig]) -> None:
     rig = adaptive(made, Forward())
     rig.writer.emit(rows(0, 1))

@@ -2,7 +2,9 @@
 
 With "adaptive", the writer flushes a channel when its consumer is *starved*: no buffer is queued for it, and its credit
 shows that it has consumed all buffers sent. Rows for a busy consumer accumulate. Each channel therefore has at most one
-small message in flight, so even a thousand channels do not flood their consumer with small messages.
+small message in flight, so even a thousand channels do not flood their consumer with small messages. When the task
+waits for input, the end of a full message, and the watermark behind it, leave even if the consumer is busy: it can do
+nothing with the message before.
 
 A flush costs time at the writer and at the reader. Many small flushes cost more than a few large ones. A writer
 therefore spends a limited share of its time on flushing. The share is large while the writer is idle. The share is

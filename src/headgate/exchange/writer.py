@@ -319,8 +319,9 @@ class RecordWriter:
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
         """Flush the channels whose readers are starved.
 
-        If the task is `waiting`, a reader that starves later wakes the task. While unflushed data remain, the
-        method also sets a deadline, because a busy task may neither emit nor wait.
+        If the task is `waiting`, a reader that starves later wakes the task. A task that waits for input also flushes
+        channels without pending rows: the start of their message has left, and only its end or a watermark is here.
+        While unflushed data remain, the method also sets a deadline, because a busy task may neither emit nor wait.
         """
         if not self._unflushed and not self._unpartitioned:
             self._flush_at = None
@@ -331,14 +332,22 @@ class RecordWriter:
             return
         self._partition_pending()
         parts = self.partition.subpartitions
-        starved = [channel for channel in self._unflushed if parts[channel].watch_for_starvation(notify=waiting)]
+        rests = waiting and self.is_available
+        starved = [
+            channel
+            for channel in self._unflushed
+            if (rests and not self._pending_of(channel).rows) or parts[channel].watch_for_starvation(notify=waiting)
+        ]
         for channel in starved:
-            self._cut(self._pending[0 if self._is_broadcast else channel])
+            self._cut(self._pending_of(channel))
         for channel in starved:
             self._flush_channel(channel)
         adaptive.flushed(began, self._clock())
         again = adaptive.latest if waiting else adaptive.earliest(is_idle=False)
         self._flush_at = again if self._unflushed else None
+
+    def _pending_of(self, channel: int) -> PendingSlices:
+        return self._pending[0 if self._is_broadcast else channel]
 
     def _flush_channel(self, channel: int) -> None:
         self._unflushed.discard(channel)
