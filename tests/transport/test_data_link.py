@@ -263,9 +263,9 @@ class Pair:
             moved = self.read()
             if left and self.write():
                 self.producer.writer.emit(left.pop(0))
-                if rests and len(left) % 2:
-                    wait_for_free_turn(self.producer.network)
                 if rests:
+                    if len(left) % 2:
+                        wait_for_free_turn(self.producer.network)
                     self.producer.partition.writer_rests = True
                     self.producer.writer.flush()
                 if not left:

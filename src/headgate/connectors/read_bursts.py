@@ -33,6 +33,7 @@ class ReadBursts:
     __slots__ = ("_began", "_rows", "rests_until")
 
     def __init__(self) -> None:
+        #: When the last burst began. Before the first burst it is infinity, so that the first is no trickle.
         self._began = float("inf")
         self._rows = 0
         #: The time before which the source does not read.

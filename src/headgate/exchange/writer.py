@@ -132,7 +132,7 @@ class RecordWriter:
         """Send a latency marker to a random channel. The channel sends its pending rows before the marker."""
         self._partition_pending()
         channel = random.randrange(len(self._channels))
-        pending = self._pending[0 if self._is_broadcast else channel]
+        pending = self._pending_of(channel)
         pending.markers.append((channel, marker))
         if not pending.rows:
             self._write_markers(pending)
@@ -320,8 +320,8 @@ class RecordWriter:
         """Flush the channels whose readers are starved.
 
         If the task is `waiting`, a reader that starves later wakes the task. A task that waits for input also flushes
-        channels without pending rows: the start of their message has left, and only its end or a watermark is here.
-        While unflushed data remain, the method also sets a deadline, because a busy task may neither emit nor wait.
+        channels without pending rows: they hold back only the end of a message, a watermark or a latency marker. While
+        unflushed data remain, the method also sets a deadline, because a busy task may neither emit nor wait.
         """
         if not self._unflushed and not self._unpartitioned:
             self._flush_at = None
@@ -333,14 +333,14 @@ class RecordWriter:
         self._partition_pending()
         parts = self.partition.subpartitions
         rests = waiting and self.is_available
-        starved = [
+        ready = [
             channel
             for channel in self._unflushed
             if (rests and not self._pending_of(channel).rows) or parts[channel].watch_for_starvation(notify=waiting)
         ]
-        for channel in starved:
+        for channel in ready:
             self._cut(self._pending_of(channel))
-        for channel in starved:
+        for channel in ready:
             self._flush_channel(channel)
         adaptive.flushed(began, self._clock())
         again = adaptive.latest if waiting else adaptive.earliest(is_idle=False)
